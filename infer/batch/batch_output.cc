@@ -110,6 +110,19 @@ std::string value_text(const json& value) {
   return value.is_null() ? "nothing" : data::to_json_line(value);
 }
 
+/// What a job took that was stopped before its first answer.
+AnsweringCost cost_before_answers(const std::filesystem::path& file, const std::string& job_hash) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(run_file_of(file), ignored)) return {};
+  try {
+    const json run_info = data::read_json(run_file_of(file));
+    if (!run_info.is_object() || job_hash_of(run_info) != job_hash) return {};
+    return recorded_cost(run_info).value_or(AnsweringCost{});
+  } catch (const std::exception&) {
+    return {};  // the file is written anew
+  }
+}
+
 }  // namespace
 
 std::filesystem::path run_file_of(const std::filesystem::path& output) {
@@ -212,30 +225,13 @@ std::string job_hash_of(const json& run_info) {
       data::to_json_line({run_info.value("affects_output", json()), input.value("hash", json())})));
 }
 
-namespace {
-
-/// What a job took that was stopped before its first answer.
-AnsweringCost cost_before_answers(const std::filesystem::path& file, const std::string& job_hash) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(run_file_of(file), ignored)) return {};
-  try {
-    const json run_info = data::read_json(run_file_of(file));
-    if (!run_info.is_object() || job_hash_of(run_info) != job_hash) return {};
-    return recorded_cost(run_info).value_or(AnsweringCost{});
-  } catch (const std::exception&) {
-    return {};  // the file is written anew
-  }
-}
-
-}  // namespace
-
 BatchOutput::BatchOutput(std::filesystem::path file, json run_info, bool retry_errors)
     : file_(std::move(file)), last_sync_(std::chrono::steady_clock::now()) {
   std::error_code ignored;
-  if (std::filesystem::exists(file_, ignored) && !std::filesystem::is_regular_file(file_, ignored)) {
+  const bool existed = std::filesystem::exists(file_, ignored);
+  if (existed && !std::filesystem::is_regular_file(file_, ignored)) {
     throw data::InputError(file_.string() + ": expected a file to write answers to, found something else");
   }
-  const bool existed = std::filesystem::exists(file_, ignored);
   // Locked before its size is read, because another process may be writing its last record.
   descriptor_.number = open_and_lock(file_);
   const bool has_answers = std::filesystem::file_size(file_) > 0;

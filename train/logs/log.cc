@@ -7,53 +7,44 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 #include "data/files/files.h"
 
 namespace clover::train {
 namespace {
 
-/// Calls `visit(text, line)` for each line of a log that is complete and has a step.
-template <typename Visit>
-void for_each_line(const std::string& log, const Visit& visit) {
+/// Adds to `time` what the line of a step or an evaluation says that it took.
+void add_time(const nlohmann::json& line, LoggedTime& time) {
+  const nlohmann::json seconds = line.value("seconds", nlohmann::json());
+  if (!seconds.is_number() || seconds < 0 || seconds > 1e12) return;
+  (line.contains("evaluation") ? time.evaluations : time.steps) += seconds.get<double>();
+}
+
+/// The lines of `log` that are complete and belong to steps up to `last_step`; `removed`: the time of the
+/// others.
+std::string lines_up_to(const std::string& log, int64_t last_step, LoggedTime& removed) {
+  std::string kept_lines;
   for (size_t begin = 0; begin < log.size();) {
     const size_t end = log.find('\n', begin);
     if (end == std::string::npos) break;
     const std::string text = log.substr(begin, end - begin + 1);
     const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (line.is_object() && line.contains("step") && line["step"].is_number_integer()) visit(text, line);
+    if (line.is_object() && line.contains("step") && line["step"].is_number_integer()) {
+      if (line["step"] <= last_step)
+        kept_lines += text;
+      else
+        add_time(line, removed);
+    }
     begin = end + 1;
   }
-}
-
-/// The lines that belong to steps up to `last_step`.
-std::string lines_up_to(const std::string& log, int64_t last_step) {
-  std::string kept_lines;
-  for_each_line(log, [&](const std::string& text, const nlohmann::json& line) {
-    if (line["step"] <= last_step) kept_lines += text;
-  });
   return kept_lines;
 }
 
 }  // namespace
 
-LoggedTime time_after(const std::filesystem::path& file, int64_t step) {
-  LoggedTime time;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) return time;
-  for_each_line(data::read_file(file), [&](const std::string&, const nlohmann::json& line) {
-    const nlohmann::json seconds = line.value("seconds", nlohmann::json());
-    if (line["step"] <= step || !seconds.is_number() || seconds < 0 || seconds > 1e12) return;
-    (line.contains("evaluation") ? time.evaluations : time.steps) += seconds.get<double>();
-  });
-  return time;
-}
-
 Log::Log(const std::filesystem::path& file, int64_t resume_step) : name_(file.string()) {
   std::string kept_lines;
-  if (resume_step >= 0 && std::filesystem::exists(file))
-    kept_lines = lines_up_to(data::read_file(file), resume_step);
+  if (std::filesystem::exists(file)) kept_lines = lines_up_to(data::read_file(file), resume_step, removed_);
   data::write_file_atomically(file, kept_lines);
   descriptor_ = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (descriptor_ < 0) throw std::runtime_error(name_ + " cannot be opened: " + std::strerror(errno));

@@ -12,10 +12,6 @@ struct LoggedTime {
   double evaluations = 0;
 };
 
-/// What the log says of later steps than `step`: a killed run made them, and the resumed one makes them
-/// again.
-LoggedTime time_after(const std::filesystem::path& file, int64_t step);
-
 /// RUN/log.jsonl: one JSON object a line, each with a "step".
 class Log {
  public:
@@ -26,12 +22,16 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  /// What the removed lines say that their steps took: a killed run made them, and this one makes them again.
+  const LoggedTime& removed() const { return removed_; }
+
   /// Appends a line in one write, so that only the last line of a file can be incomplete.
   void write(const nlohmann::json& line);
 
  private:
   int descriptor_;    // of the open file
   std::string name_;  // of the file, for messages
+  LoggedTime removed_;
 };
 
 }  // namespace clover::train

@@ -27,6 +27,12 @@ struct RunState {
   /// {"prompts": how many, "max_tokens": for each} of the best evaluation; null: not recorded, so taken to be
   /// those of the settings.
   nlohmann::json best_eval_size = nullptr;
+
+  /// Adds the time of steps that `processes` made together.
+  void add_steps(double step_seconds, int64_t processes) {
+    seconds += step_seconds;
+    device_seconds += step_seconds * static_cast<double>(processes);
+  }
 };
 
 /// What a checkpoint records beside the progress, as JSON objects.

@@ -93,9 +93,6 @@ Run::Run(FitJob& job, Communicator& ranks)
       std::fprintf(stderr, "--feature-file %s will not be written: one process alone can\n",
                    settings_.feature_file.c_str());
   }
-  const bool repeats = ranks_.is_rank_zero() && job.count_repeated_steps(ranks_.rank().count);
-  if (!repeats && (state_.step == 0 || earlier_joules_ > 0))
-    energy_ = infer::EnergyMeter::of_only_rank(job.target->device(), ranks_.rank().count);
   if (job.checkpoint) restore_weights_and_moments(*job.checkpoint, state_.step, trainer_.optimiser());
   // best/ may be missing: the run was resumed in another folder, or best/ was removed.
   if (!fs::exists(folder_ / "best"))
@@ -118,6 +115,13 @@ Run::Run(FitJob& job, Communicator& ranks)
   if (ranks_.is_rank_zero())
     report_ = std::make_unique<RunReport>(folder_, job.checkpoint ? state_.step : -1, state_.step,
                                           job.total_steps, trainer_.objective().terms());
+  const LoggedTime repeated = report_ ? report_->repeated() : LoggedTime{};
+  state_.add_steps(repeated.steps, ranks_.rank().count);
+  state_.evaluation_seconds += repeated.evaluations;
+  // What a killed process used for steps that this one makes again is not known.
+  const bool repeats = repeated.steps + repeated.evaluations > 0;
+  if (!repeats && (state_.step == 0 || earlier_joules_ > 0))
+    energy_ = infer::EnergyMeter::of_only_rank(job.target->device(), ranks_.rank().count);
 }
 
 /// Forgets which step was the best.  So the next evaluation counts as the best, and this step is evaluated
@@ -148,8 +152,7 @@ void Run::train_step() {
   save_features();
   ++state_.step;
   state_.tokens += metrics.answer_tokens;
-  state_.seconds += seconds;
-  state_.device_seconds += seconds * static_cast<double>(ranks_.rank().count);
+  state_.add_steps(seconds, ranks_.rank().count);
   count_energy(std::chrono::seconds(1));
   if (report_) report_->step(state_.step, trainer_.epoch_of(state_.step - 1), metrics, seconds);
 }

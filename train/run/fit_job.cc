@@ -17,7 +17,6 @@
 #include "infer/requests/loaded_model.h"
 #include "kernels/cpu/cpu_path.h"
 #include "model/checkpoint/heads_checkpoint.h"
-#include "train/logs/log.h"
 #include "train/objective/objective.h"
 #include "train/objective/token_map.h"
 #include "train/optimiser/data_order.h"
@@ -242,14 +241,6 @@ nlohmann::json FitJob::identity() const {
                           {"golden_ids", golden_ids()}};
   if (!includes_unlabelled) identity["samples"] = used_samples.size();
   return identity;
-}
-
-bool FitJob::count_repeated_steps(int64_t processes) {
-  const LoggedTime repeated = time_after(folders.output / "log.jsonl", checkpoint ? state.step : -1);
-  state.seconds += repeated.steps;
-  state.device_seconds += repeated.steps * static_cast<double>(processes);
-  state.evaluation_seconds += repeated.evaluations;
-  return repeated.steps + repeated.evaluations > 0;
 }
 
 nlohmann::json FitJob::cost() const {

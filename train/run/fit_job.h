@@ -61,9 +61,6 @@ struct FitJob {
 
   /// What must equal a checkpoint's RunRecord::identity to resume from it.
   nlohmann::json identity() const;
-  /// Adds to the state what steps and evaluations behind the checkpoint took, by the folder's log: a killed
-  /// run made them, and `processes` of this one make them again.  Returns whether there are any.
-  bool count_repeated_steps(int64_t processes);
   /// What the run has taken so far, as "training" of heads and "run" in it record it.
   nlohmann::json cost() const;
   /// RunRecord::heads_metadata of the state; `processes`: how many train.

@@ -27,6 +27,9 @@ class RunReport {
   void evaluation(int64_t step, const nlohmann::json& evaluation, const AcceptanceMetrics& metrics,
                   size_t prompts);
 
+  /// What steps and evaluations took that a killed run made and this one makes again.
+  const LoggedTime& repeated() const { return log_.removed(); }
+
   void flush() { tensorboard_.flush(); }  // the TensorBoard events
   /// Clears the progress line, so that another line can be printed.
   void clear_progress_line() { progress_.clear(); }

@@ -1,4 +1,5 @@
 // What making heads takes, recorded from the first answer to the last step, as the programs tell it.
+#include "tests/infer/commands/output_records.h"
 #include "tests/train/commands/commands_process.h"
 
 namespace clover::train {
@@ -91,6 +92,45 @@ TEST_F(CostProcessTest, IsRecordedFromTheFirstAnswerToTheLastStepAndPaidBackByWh
     EXPECT_THAT(bench.err, HasSubstr("never saved"));
   }
   EXPECT_THAT(infer("inspect", {heads}).out, HasSubstr("training_cost.fit_seconds: "));
+}
+
+TEST_F(CostProcessTest, CountsTheStepsThatAKilledFitMakesAgain) {
+  const std::vector<std::string> fit = {"--data",
+                                        prepared(),
+                                        "--output",
+                                        folder_ / "run",
+                                        "--kind",
+                                        "medusa",
+                                        "--steps",
+                                        "8",
+                                        "--batch",
+                                        "4",
+                                        "--draft-vocab",
+                                        "0",
+                                        "--eval-prompts",
+                                        "0",
+                                        "--checkpoint-every",
+                                        "5",
+                                        "--keep-checkpoints",
+                                        "0",
+                                        "--threads",
+                                        "1"};
+  const auto logged_seconds = [&](int64_t after) {
+    double seconds = 0;
+    for (const json& line : test::records_of(folder_ / "run" / "log.jsonl"))
+      if (line["step"] > after) seconds += line["seconds"].get<double>();
+    return seconds;
+  };
+  ASSERT_EQ(run("fit", fit).code, 0);
+  const double first = logged_seconds(0), repeated = logged_seconds(5);
+  fs::remove_all(folder_ / "run" / "checkpoints" / "step-000008");  // as if killed before it was written
+  auto again = fit;
+  again.insert(again.end(), {"--resume", "auto"});
+  ASSERT_EQ(run("fit", again).code, 0);
+  EXPECT_GT(repeated, 0);
+  const json training = config_of(folder_ / "run" / "last")["training"];
+  EXPECT_NEAR(training["seconds"], first + logged_seconds(5), 1e-9);
+  EXPECT_EQ(training["joules"], 0);  // those of the first try are not known
 }
 
 TEST_F(CostProcessTest, CountsTheHeadsThatARunBeganWithAndSaysWhereFeaturesWereStored) {

@@ -24,15 +24,6 @@ TEST_F(FitProcessTest, KilledAgainAndAgainItEndsWithTheSameBits) {
   ASSERT_EQ(run(command(broken, {"--resume", "auto"})), 0) << messages();
   EXPECT_TRUE(weights(whole) == weights(broken));
 
-  // The steps that were made again have cost their time, too.
-  const auto training = data::read_json(broken / "last/config.json")["training"];
-  double logged = 0;
-  std::istringstream log(data::read_file(broken / "log.jsonl"));
-  for (std::string line; std::getline(log, line);)
-    logged += nlohmann::json::parse(line)["seconds"].get<double>();
-  EXPECT_GT(training["seconds"].get<double>(), logged * 1.0001);
-  EXPECT_EQ(training["joules"], 0);
-
   // The log is that of an uninterrupted run: every step once, in order, with the same losses.
   const auto lines = [](const fs::path& output) {
     std::vector<std::pair<int64_t, double>> steps;

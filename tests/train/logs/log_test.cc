@@ -17,10 +17,10 @@ TEST(LogTest, ContinuingDropsLaterStepsAndATornLine) {
     for (const int step : {1, 2, 3, 4}) log.write({{"step", step}, {"loss", 1.0 / step}});
   }
   const std::string whole = data::read_file(file);
-  EXPECT_EQ(time_after(file, 2).steps, 0);  // none tells its seconds
   data::write_file_atomically(file, whole + "{\"step\": 2, \"lo");
   {
     Log log(file, 2);
+    EXPECT_EQ(log.removed().steps, 0);  // none tells its seconds
     log.write({{"step", 3}, {"again", true}});
   }
   std::istringstream lines(data::read_file(file));
@@ -33,20 +33,24 @@ TEST(LogTest, ContinuingDropsLaterStepsAndATornLine) {
   EXPECT_EQ(data::read_file(file), "");  // a new run begins a new log
 }
 
-TEST(LogTest, TellsWhatLaterStepsTook) {
+TEST(LogTest, TellsWhatTheStepsTookThatItDrops) {
   const test::TemporaryFolder folder;
   const auto file = folder / "log.jsonl";
-  EXPECT_EQ(time_after(file, -1).steps, 0);
   {
     Log log(file, -1);
+    EXPECT_EQ(log.removed().steps, 0);
     for (const int step : {1, 2, 3, 4}) log.write({{"step", step}, {"seconds", step}});
     log.write({{"step", 4}, {"evaluation", {{"tokens_per_step", 1.5}}}, {"seconds", 10}});
     log.write({{"step", 5}, {"seconds", "many"}});
   }
-  EXPECT_EQ(time_after(file, 2).steps, 7);
-  EXPECT_EQ(time_after(file, 2).evaluations, 10);
-  EXPECT_EQ(time_after(file, -1).steps, 10);
-  EXPECT_EQ(time_after(file, 4).evaluations, 0);
+  const auto removed_after = [&, text = data::read_file(file)](int64_t step) {
+    data::write_file_atomically(file, text);
+    return Log(file, step).removed();
+  };
+  EXPECT_EQ(removed_after(2).steps, 7);
+  EXPECT_EQ(removed_after(2).evaluations, 10);
+  EXPECT_EQ(removed_after(-1).steps, 10);
+  EXPECT_EQ(removed_after(4).evaluations, 0);
 }
 
 }  // namespace
