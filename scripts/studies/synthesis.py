@@ -44,11 +44,7 @@ class Synthesis(Study):
         others = f" By task: {by_task}." if by_task else ""
         yielded = "neither yields extra tokens" if math.isnan(shares[ALL]) else f"that is {shares[ALL]:.0%} of the extra tokens"
         return (f"Clover heads that learned from {self.count} conversations which the model made up alone yield {made_up:.2f} tokens a step, heads that "
-                f"learned from its answers to {self.as_many} questions {asked:.2f}: {yielded}.{others}")
-
-    @property
-    def as_many(self) -> str:
-        return "as many" if self.count == self.train_count else str(self.train_count)
+                f"learned from its answers to {self.train_count} questions {asked:.2f}: {yielded}.{others}")
 
     def overlap_sentence(self) -> str:
         """Whether the model made up a question that is measured."""
@@ -58,6 +54,6 @@ class Synthesis(Study):
 
     def section(self, by_task: dict, shares: dict[str, float]) -> str:
         lines = [[name, *map(spread, tasks.values())] for name, tasks in by_task.items()] + [["share of the extra tokens", *shares.values()]]
-        return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from {'as many' if self.count == self.train_count else self.count} conversations of `clover-train synthesize`, of which answers "
-                f"longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {self.overlap_sentence()} "
+        return (f"## Tasks\n\n{self.data_sentence()} The other heads learned from {self.count} conversations of `clover-train synthesize`, "
+                f"of which answers longer than {self.jobs.size.answer_tokens} tokens are dropped; those to questions are cut there. {self.overlap_sentence()} "
                 f"{self.seeds_sentence()}\n\n" + table(["learned from", *shares], lines))
